@@ -94,7 +94,8 @@ class SourceSettings(Section):
     separator: str = " "
     """text between two text fields, for all gaps"""
     separators: list[str] | None = None
-    """one text per gap between two text_fields, in their order; default: separator"""
+    """one text per gap between two text_fields, in their order, on the command line as JSON: '[" - "]'; default:
+    separator"""
     stored_fields: list[str] = Field(["title", "text"])
     """columns that are stored in the table with their types, for BM25, filters and display"""
     types: dict[str, ReadType] = Field(default_factory=dict)

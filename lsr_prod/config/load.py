@@ -101,6 +101,16 @@ class _Parser(argparse.ArgumentParser):
         raise SettingsError(message)
 
 
+class _CommandLine(CliSettingsSource[Any]):
+    def _merge_parsed_list(self, parsed_list: list[str], field_name: str) -> str:
+        merged = super()._merge_parsed_list(parsed_list, field_name)
+        texts = [text for text in parsed_list if isinstance(text, str) and text.strip()[:1] != "["]
+        if merged.startswith("[") and any(text != text.strip() for text in texts):
+            problem = "an item of a list loses blanks at its ends on the command line"
+            raise ConfigError(field_name, problem, """write the list as JSON, for example '[" "]'""")
+        return merged
+
+
 class _Settings(BaseSettings, Deployment):
     model_config = SettingsConfigDict(
         cli_exit_on_error=False, cli_avoid_json=True, cli_hide_none_type=True, nested_model_default_partial_update=True
@@ -184,7 +194,7 @@ def settings_parser(
         default=None,
         help="YAML file of the deployment; given again, a file whose fields replace those of the files before it",
     )
-    source: CliSettingsSource[Any] = CliSettingsSource(_Settings, root_parser=parser)
+    source = _CommandLine(_Settings, root_parser=parser)
     described = {"ray", "storage", *sections}
     for group in parser._action_groups:
         for action in group._group_actions:

@@ -229,6 +229,25 @@ def test_missing_file_is_named() -> None:
         load_deployment(["--config", "absent.yaml"], job="lsr-prod encode", description="", needs=())
 
 
+@pytest.mark.parametrize("value", [" ", " - ", "\t", " a", "", "x "])
+def test_list_item_with_blanks_at_its_ends_is_refused_on_the_command_line(tmp_path: Path, value: str) -> None:
+    if value.strip() == value:
+        assert _load(tmp_path, "--source.separators", value).source.separators == [value]
+        return
+    with pytest.raises(ConfigError, match="an item of a list loses blanks at its ends") as caught:
+        _load(tmp_path, f"--source.separators={value}")
+    assert caught.value.field == "source.separators"
+    assert caught.value.remedy == """write the list as JSON, for example '[" "]'"""
+
+
+def test_list_as_json_keeps_blanks_on_the_command_line(tmp_path: Path) -> None:
+    for value, wanted in (('[" "]', [" "]), (' [" - "] ', [" - "]), ('" x"', [" x"])):
+        assert _load(tmp_path, "--source.separators", value).source.separators == wanted
+    paths = _load(tmp_path, "--source.paths", "a, b", "--source.paths", "c").source.paths
+    assert paths == ["a", "b", "c"]
+    assert _load(tmp_path, "--source.separator", " - ").source.separator == " - "
+
+
 def test_name_of_a_file_that_is_too_long_is_reported_in_one_line() -> None:
     with pytest.raises(ConfigError, match=r"^--config: x{300} cannot be read \(File name too long\)"):
         load_deployment(["--config", "x" * 300], job="lsr-prod encode", description="", needs=())
