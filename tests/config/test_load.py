@@ -152,6 +152,8 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
         ),
         (("--encode.batch_token", "5"), YAML, "encode.batch_token", "did you mean batch_tokens?"),
         ((), "encode: {bundle: b, table: t, batch_tokens: -5}", "encode.batch_tokens", "greater than or equal to 1"),
+        (("--", "x"), YAML, "x", "there is no such setting"),
+        (("--",), YAML, "command line", "unrecognized arguments: --; see --help"),
         (("--encode.batch_tokens", "many"), YAML, "encode.batch_tokens", "valid integer"),
         ((), "encode: {bundle: b}", "encode.table", "--encode.table VALUE"),
         ((), "source: {paths: []}", "source.paths", "at least 1 item"),
