@@ -187,7 +187,7 @@ def scalar_texts(column: pa.Array) -> list[str | None]:
 
 def _iso(moment: str) -> str:
     """Return a time that Arrow wrote in ISO 8601, without zeros at the end of the fraction of a second."""
-    text = moment.replace(" ", "T")
+    text = moment.replace(" ", "T") if moment[:1] != "<" else moment  # Arrow writes <value out of range: ...>
     return _ZEROS.sub("", text, count=1) if "." in text else text
 
 

@@ -167,6 +167,13 @@ def test_rows_of_a_stream_without_any_wanted_column_have_the_constants_of_their_
     assert [(position, row.doc_id) for position, row in rows] == [(5, "a"), (6, "a"), (7, "a")]
 
 
+def test_bad_row_of_a_time_out_of_range_says_so_in_words():
+    source = SOURCE.model_copy(update={"stored_fields": ["at"], "types": {"at": "timestamp"}})
+    (row,) = rows_of(pa.table({"_id": ["a"], "text": ["x"], "at": pa.array([1 << 62], pa.timestamp("us"))}), source)
+    assert isinstance(row, BadRow)
+    assert "<value out of range: " in row.detail
+
+
 def test_texts_of_unwanted_documents_are_not_read():
     table = pa.table({"_id": [f"d{i}" for i in range(700)] + [None], "text": ["x"] * 701})
     asked: list[str] = []
