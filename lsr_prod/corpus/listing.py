@@ -136,7 +136,8 @@ def resolve_source(
 
 def _resolve(path: str, settings: SourceSettings, options: dict[str, str], documents: bool) -> Iterator[SourceFile]:
     if not is_remote(path):
-        path = str(Path(path).absolute())
+        # Without "..", a file that several paths name has one location.
+        path = str(Path(path).resolve() if ".." in Path(path).parts else Path(path).absolute())
     try:
         folder = _folder_format(path, settings, options, documents)
         if folder is not None:

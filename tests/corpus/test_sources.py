@@ -49,6 +49,19 @@ def test_file_named_by_several_paths_is_read_once(tmp_path: Path, monkeypatch: p
     assert names(tmp_path, files) == ["c/b.jsonl", "c/a.jsonl"]
 
 
+def test_file_named_plainly_and_through_two_dots_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    touch(tmp_path, "c/a.jsonl", "c/b.jsonl", "d/x.jsonl")
+    monkeypatch.chdir(tmp_path / "d")
+    files = resolve("../c/a.jsonl", tmp_path / "c", "../d/../c/*.jsonl", "../d")
+    assert names(tmp_path, files) == ["c/a.jsonl", "c/b.jsonl", "d/x.jsonl"]
+
+
+def test_two_dots_behind_a_link_lead_to_the_parent_of_its_target(tmp_path: Path):
+    touch(tmp_path, "x/y/a.jsonl", "x/b.jsonl")
+    (tmp_path / "link").symlink_to(tmp_path / "x" / "y")
+    assert names(tmp_path, resolve(tmp_path / "link" / ".." / "b.jsonl", tmp_path / "x" / "b.jsonl")) == ["x/b.jsonl"]
+
+
 def test_file_is_pinned_by_size_and_sha256_but_not_by_its_folder(tmp_path: Path):
     touch(tmp_path, "here/a.jsonl", "there/a.jsonl")
     here, there = tmp_path / "here" / "a.jsonl", tmp_path / "there" / "a.jsonl"
