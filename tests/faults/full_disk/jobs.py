@@ -187,7 +187,11 @@ _SHARDS = ("world/index/shards/*", "world/index/bundles/*")
 _RECORDS = ("world/index/builds/", "world/index/reports/")  # of every attempt, with its times
 
 JOBS = (
-    Job("model", lambda given, at: ["model", f"{given}/checkpoint", f"{at}/model"], whole=("world/model",)),
+    Job(
+        "model",  # a default length would be warned about in a further line
+        lambda given, at: ["model", f"{given}/checkpoint", f"{at}/model", "--query-max-length", "64"],
+        whole=("world/model",),
+    ),
     Job("export", _settings("export"), whole=("world/bundle",), share=8),
     Job("index", _settings("index"), whole=_SHARDS, last="world/index/publications/*", ignored=_RECORDS),
     Job(
