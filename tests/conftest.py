@@ -137,6 +137,13 @@ def _log_ends_with_its_test() -> Iterator[None]:
         logger.setLevel(logging.NOTSET)
 
 
+@pytest.fixture(autouse=True)
+def _weights_do_not_depend_on_former_tests() -> None:
+    """A weight that no test seeds is the same in every run, on every worker."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _package_is_left_as_it_was() -> Iterator[None]:
     """No test leaves a replaced constant or function behind: later tests would be slow, or test something else."""
