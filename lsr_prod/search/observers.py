@@ -34,7 +34,7 @@ class Observer(Protocol):
         """A query returned a result."""
 
     def failed(self, error: Exception) -> None:
-        """A query raised an error."""
+        """A query or a lookup raised an error."""
 
     def opened(self, version: str, publication: int, documents: int) -> None:
         """A version became current."""

@@ -47,7 +47,7 @@ _Search = TypeVar("_Search", bound=Callable[..., Any])
 
 
 def _observed(search: _Search) -> _Search:
-    """Notify the observer of a failure of a search; after damage, let the next refresh fetch the version again."""
+    """Notify the observer of a failure; after damage, let the next refresh fetch the version again."""
 
     @wraps(search)
     def call(self: "Searcher", *arguments: Any, **named: Any) -> Any:
@@ -260,6 +260,7 @@ class Searcher(open_index.OpenIndex):
         refuse_text(text)
         return self.search(query, 0, count=True, **options).matched
 
+    @_observed
     def explain(
         self,
         query: str | Vector,
@@ -330,6 +331,7 @@ class Searcher(open_index.OpenIndex):
             self._observer.answered(result)
         return result
 
+    @_observed
     def match_boolean(self, query: str) -> set[str]:
         """Return the ids of all documents that match a Boolean query in Tantivy's syntax, over text and attributes.
 
@@ -343,6 +345,7 @@ class Searcher(open_index.OpenIndex):
         snapshot = self._snapshot
         return snapshot.match_filter(snapshot.check_filter(text_query(query)))
 
+    @_observed
     def match_terms(self, terms: Iterable[int], required: int = 1) -> set[str]:
         """Return the ids of all documents with at least ``required`` of the terms, whatever their score.
 
@@ -357,6 +360,7 @@ class Searcher(open_index.OpenIndex):
         needed = required_terms(0, overlap_threshold=0.0, min_terms=required)
         return snapshot.match_terms(check_term_ids(terms, len(snapshot.vocabulary.names)), needed)
 
+    @_observed
     def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
         """Encode queries as ``search`` does: by the model, or by term weights if queries have no model.
 
@@ -367,6 +371,7 @@ class Searcher(open_index.OpenIndex):
         check_texts(texts)
         return self._encoder.encode(self._snapshot, [self._cut(text) for text in texts])
 
+    @_observed
     def get(self, doc_ids: Sequence[str], fields: Sequence[str] = ()) -> list[Mapping[str, Any] | None]:
         """Return stored fields and attributes of documents, in the order of the ids; None for ids the index lacks.
 
