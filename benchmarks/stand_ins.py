@@ -130,7 +130,7 @@ def stand_ins() -> dict[str, StandIn]:
     """The models by name."""
     masked = {
         "stage": "adapt_mlm", "trained": "all", "mask_rate": 0.2, "new_token_weight": 1, "max_length": LENGTH,
-        "batch": {"texts": 64}, "steps": 500,
+        "batch": {"texts": 64}, "steps": 5000,
         "optimizer": {"learning_rate": 5e-4, "schedule": "cosine", "warmup_share": 0.06},
     }  # fmt: skip
     causal = {
