@@ -37,6 +37,7 @@ def family(material: Material) -> Family:
         "words, joint FLOPS": chain(words, finetune([JOINT])),
         "words, EMLM, FLOPS": chain(words, emlm, finetune([FLOPS])),
         "words, EMLM, joint FLOPS": chain(words, emlm, finetune([JOINT])),
+        "words, four times the EMLM, joint FLOPS": chain(words, {**emlm, "steps": 1200}, finetune([JOINT])),
         "random words, joint FLOPS": chain({**words, "initialization": "random"}, finetune([JOINT])),
     }
     words, pieces = "words, EMLM, joint FLOPS", "word pieces, joint FLOPS"
@@ -47,6 +48,7 @@ def family(material: Material) -> Family:
         Claim("words are ahead of word pieces pruned to (5, 10), at equal FLOPS", words, pieces, level=(5, 10),
               equal_flops=True, why=WORDS),
         Claim("EMLM pre-training helps", words, "words, joint FLOPS"),
+        Claim("four times the EMLM helps more", "words, four times the EMLM, joint FLOPS", words),
         Claim("mean rows are ahead of random rows (rand-vocab)", "words, joint FLOPS", "random words, joint FLOPS"),
         Claim("joint FLOPS is ahead of FLOPS at equal cost", words, "words, EMLM, FLOPS", equal_flops=True,
               why=WEIGHTS),
