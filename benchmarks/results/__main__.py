@@ -4,7 +4,7 @@
 
 Runs are kept in the work folder (default: a per-user cache) under a digest of everything that decides them, so an
 interrupted program resumes, and the page is written again in seconds. The page keeps its sections of families that are
-not asked for. All runs take more than three hours of two cores with avx512_bf16; other processors emulate bf16, for
+not asked for. All runs take more than four hours of two cores with avx512_bf16; other processors emulate bf16, for
 days. Prints ``RESULT {json}``: verdicts by family.
 """
 

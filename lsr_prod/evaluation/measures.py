@@ -13,6 +13,7 @@ import numpy as np
 
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.evaluation import runs, systems
+from lsr_prod.search.query.sparse_query import MAX_K
 
 _DEPTH = 1000  # hits per query for a measure without cutoff
 _REMEDY = "use names of ir_measures, e.g. nDCG@10"
@@ -95,8 +96,8 @@ def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
             supported = pipeline.supports(measure)
         except AssertionError as error:
             raise ConfigError(field, f"{name!r} is not possible ({error})", _REMEDY) from error
-        if not measure.params.get("cutoff", 1) >= 1:  # trec_eval would abort the process
-            raise ConfigError(field, f"{name!r} looks at no hit", "give a cutoff of 1 or more")
+        if not 1 <= measure.params.get("cutoff", 1) <= MAX_K:  # below 1 trec_eval would abort the process
+            raise ConfigError(field, f"a search has no {name!r}", f"give a cutoff from 1 to {MAX_K:,}")
         if not supported:
             raise ConfigError(field, f"no installed package computes {name!r}", _REMEDY)
         try:
