@@ -72,7 +72,7 @@ OTHER_TEXTS = """one seed; its loss ends at 1.44 in place of .95, with half the 
 pages of tldr, was ahead by .062 (one seed each); these texts are paragraphs of Wikipedia and the titles and
 descriptions of pages, which may be why""".replace("\n", " ")
 TEXT = f"""SmolLM2-135M, a trained decoder (its weights were stored in eight bits), in place of models of 1B and
-8B. {STEPS} steps with low-rank updates of rank 64, temperature 5, rate 2e-4, FLOPS .003, three
-seeds of causal attention and of bidirectional attention with and without adaptation, one of the other rows; the bias of every output is calibrated to .5 %
-active terms before it is trained (`calibrate` with `per: term`). Adaptation: 100 steps of 8 blocks of 128 tokens,
-low-rank updates too. InfoNCE over 24 documents at chance is ln 24 = 3.18."""
+8B. {STEPS} steps with low-rank updates of rank 64, temperature 5, rate 2e-4, FLOPS .003, three seeds of causal
+attention and of bidirectional attention with and without adaptation, one of the other rows; the bias of every output
+is calibrated to .5 % active terms before it is trained (`calibrate` with `per: term`). Adaptation: 100 steps of 8
+blocks of 128 tokens, low-rank updates too. InfoNCE over 24 documents at chance is ln 24 = 3.18."""
