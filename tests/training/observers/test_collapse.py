@@ -170,6 +170,11 @@ def test_guard_names_vanishing_vectors_within_30_steps(caplog: pytest.LogCapture
     resumed.load_state(json.loads(json.dumps(first.state())))
     with pytest.raises(TrainingCollapsedError, match=r"step 31: documents shrank from 282 to 3\.1 active terms"):
         resumed.check(*reports[3])
+    impatient = guard(patience=1, target=None)
+    for step, values in reports[:2]:
+        impatient.check(step, values)
+    with pytest.raises(TrainingCollapsedError, match=r"step 21: documents shrank from 282 to 6\.2 active terms"):
+        impatient.check(*reports[2])
 
 
 @pytest.mark.parametrize("change", [{"loss_info_nce": 2.0}, {"chance": None}, {"l0_document": 40.0}])
