@@ -3,7 +3,7 @@
     python -m benchmarks.results SHARED_DATA [--work FOLDER] [--families NAME ...] [--seeds 3] [--quick]
 
 Runs are kept in the work folder (default: a per-user cache) under a digest of everything that decides them, so an
-interrupted program resumes, and the page is written again in seconds. The page keeps its sections of families that are
+interrupted program resumes, and the page is written again in minutes. The page keeps its sections of families that are
 not asked for. All runs take more than four hours of two cores with avx512_bf16; other processors emulate bf16, for
 days. Prints ``RESULT {json}``: verdicts by family.
 """

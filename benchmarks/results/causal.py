@@ -68,7 +68,7 @@ def curves(family: Family, workshop: Workshop, file: Path) -> str:
 
 SMALL = """the paper finds .022 for bidirectional attention and .006 for echo over causal attention (table 1, MRR@10 of
 MS MARCO, 1.3B parameters), less than these runs can show""".replace("\n", " ")
-LATE = """every run is at chance first, 70 to 110 of its 300 steps without adaptation, 110 to 190 after it, so that
+LATE = """these runs are at chance first, 70 to 110 of their 300 steps without adaptation, 110 to 190 after it, so that
 two of the three seeds end with losses of 1.44 and 1.46, and the third, which left chance after 110, with .85 and an
 RR@10 of .532""".replace("\n", " ")
 TEXT = f"""SmolLM2-135M, a trained decoder (its weights were stored in eight bits), in place of models of 1B and

@@ -71,6 +71,6 @@ SPARSE = """2.7 are taken from every bias (first seed; at 0.5 % it is .1, so tha
 60 steps do not bring back the terms that this removes: FLOPS are half of those without it""".replace("\n", " ")
 DENSE = """the paper lowers biases of models that are too active; this stand-in has far fewer terms above 0, so 40 %
 raises every bias. InfoNCE then begins at 224 in place of 2.7 (first seed), and FLOPS, which grow with the square of the
-activity, empty nearly all vectors within 60 steps (the paper's ramp takes 50,000)""".replace("\n", " ")
+activity, leave five terms of a text after 60 steps (the paper's ramp takes 50,000)""".replace("\n", " ")
 TEXT = """From the cased stand-in to the vocabulary of bert-base-uncased; target embeddings, bias and teacher are
 those of `splade-tiny` (2 x 128). Adaptation: 100 steps of 32 texts in place of 20,000 of 2,048."""
