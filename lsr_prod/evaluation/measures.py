@@ -97,7 +97,7 @@ def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
         except AssertionError as error:
             raise ConfigError(field, f"{name!r} is not possible ({error})", _REMEDY) from error
         if not 1 <= measure.params.get("cutoff", 1) <= MAX_K:  # below 1 trec_eval would abort the process
-            raise ConfigError(field, f"a search has no {name!r}", f"give a cutoff from 1 to {MAX_K:,}")
+            raise ConfigError(field, f"no search returns the hits of {name!r}", f"give a cutoff from 1 to {MAX_K:,}")
         if not supported:
             raise ConfigError(field, f"no installed package computes {name!r}", _REMEDY)
         try:
